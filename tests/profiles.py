@@ -12,6 +12,11 @@ COMPILER = "torch._dynamo"
 """What optimizers and DDP import at their first use."""
 
 
+def leave_compiler_out(profile: Path) -> None:
+    """For ranks that train little: a zygote imports it a moment later, which takes a second of the processor."""
+    preload(profile, [])
+
+
 def leave_torch_out(profile: Path) -> None:
     """For ranks that need none; those that do import it themselves."""
     _configure(profile, "session.ZYGOTE_MODULES.remove('torch?')")
@@ -19,7 +24,8 @@ def leave_torch_out(profile: Path) -> None:
 
 def preload(profile: Path, modules: list[str]) -> None:
     """For ranks that all import these."""
-    _configure(profile, f"session.ZYGOTE_MODULES += {modules}")
+    at_once = "[each for each in session.ZYGOTE_MODULES if not each.endswith('~')]"
+    _configure(profile, f"session.ZYGOTE_MODULES[:] = {at_once} + {modules}")
 
 
 def _configure(profile: Path, change: str) -> None:

@@ -204,7 +204,9 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _left_in(folder: Path) -> list[str]:
-    return [f"file {path}" for path in folder.rglob("*") if path.parent.name != "flags" and path.name != "flags"]
+    """But for the flags of this program, and the folder that torch makes as its compiler is imported."""
+    paths = [path for path in folder.rglob("*") if "flags" not in (path.name, path.parent.name)]
+    return [f"file {path}" for path in paths if not path.name.startswith("torchinductor_")]
 
 
 def _hear_no_faults() -> None:

@@ -22,6 +22,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.magics.outputs import Message, Outputs, plain, text_of
 from tests.magics.said import who_said
+from tests.profiles import leave_compiler_out
 
 _WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
 
@@ -92,14 +93,14 @@ def _is_idle(message: Message) -> bool:
 
 
 class Kernel:
-    """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
+    """An ipykernel in a process of its own, with a profile in a folder of its own."""
 
     def __init__(
         self,
         prefix: Path | None = None,
         before: Path | None = None,
         on: str = "local",
-        prepare: Callable[[Path], None] = lambda profile: None,
+        prepare: Callable[[Path], None] = leave_compiler_out,
     ) -> None:
         """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python.
 
