@@ -2,7 +2,7 @@
 
 A fork copies the page table, an entry for each 4 KiB that were written to: 80,000 of a zygote that has torch and its
 compiler. Huge pages have one for 2 MiB; the kernel splits them where a rank writes, so that ranks copy no more than
-before. A fork takes 1 ms in place of 3, at once for 0.1 s that this takes.
+before. A fork takes 1 ms in place of 3; this takes 0.1 s, once.
 """
 
 from __future__ import annotations

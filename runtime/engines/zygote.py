@@ -44,7 +44,8 @@ def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
     lane = Lane(PairLink(socket.socket(fileno=link_fd)))
-    trouble, later = _preload(at_once(modules)), those_that_can_wait(modules)
+    trouble = _preload(at_once(modules))
+    later = [] if trouble else those_that_can_wait(modules)
     try:
         lane.send(Warm(trouble, is_complete=not later))
         _Zygote(lane, line, later).serve()
