@@ -37,7 +37,8 @@ m.spawn("callers", Caller, m.spawn("adders", Adder)).ask.call(1).get(20).values(
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    kernel = Kernel(before=Path(__file__).parent / "as_macos")
+    # A profile that imports ours would do so before this is another system.
+    kernel = Kernel(before=Path(__file__).parent / "as_macos", prepare=lambda profile: None)
     kernel.ok("import sys; sys.platform = 'darwin'")
     kernel.ok("%load_ext meshbook")
     kernel.ok("m = %mesh up r=2 --device cpu")
