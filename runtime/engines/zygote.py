@@ -144,16 +144,15 @@ class _Zygote:
 
     def _import_next(self) -> None:
         """One of those that can wait; who needs it will meet what goes wrong."""
-        gc.disable()
         name = self._later.popleft()
+        gc.disable()
         if name.partition(".")[0] in sys.modules:
             import_all([name])
         gc.freeze()
+        gc.enable()
         if not self._later:
             _settle()
             hugepages.collapse()
-        gc.enable()
-        if not self._later:
             self._lane.send(Warm(_why_unsafe(), is_complete=True))
 
     def _serve_one(self) -> None:

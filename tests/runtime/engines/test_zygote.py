@@ -38,6 +38,14 @@ def zygote_of(engine: LocalEngine) -> Zygote:
     return zygote
 
 
+def complete(local: Bench, engine: LocalEngine) -> Zygote:
+    """The one that the next spawn would have forked from, which has imported what can wait as well."""
+    local.engine = engine
+    zygote = zygote_of(engine)
+    assert engine.completed(30)
+    return zygote
+
+
 def parents(workers: Any) -> set[int]:
     """The processes that the ranks are children of."""
     return set(workers.do.call("import os\nos.getppid()").get(10).values())
@@ -245,31 +253,28 @@ def test_its_ranks_copy_no_rules_of_torchs_compiler_to_forget_them(local: Bench,
 
 
 @pytest.fixture
-def package(modules: Path) -> Callable[[str], Path]:
+def package(modules: Path) -> Callable[[str], None]:
     """Makes a package, which a zygote imports at once, with a part that can wait and this source."""
 
-    def make(part: str) -> Path:
+    def make(part: str) -> None:
         (modules / "pack").mkdir()
         (modules / "pack" / "__init__.py").write_text("")
         (modules / "pack" / "part.py").write_text(f"import os\nby = os.getpid()\n{part}\n")
-        return modules
 
     return make
 
 
 def test_what_can_wait_is_imported_when_nobody_asks(
-    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None]
 ) -> None:
     package("")
-    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
-    zygote = zygote_of(engine)
-    assert engine.completed(30)
+    zygote = complete(local, new_engine(WORKER, "pack", "pack.part~"))
     source = "import os, pack.part\n(pack.part.by, os.getppid())"
     assert set(local.workers().do.call(source).get(10).values()) == {(zygote.pid, zygote.pid)}
 
 
 def test_a_crowd_of_ranks_waits_for_what_can_wait(
-    local: Bench, new_engine: NewEngine, package: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package("")
     monkeypatch.setattr("meshbook.runtime.engines.local._CROWD", 0)
@@ -279,35 +284,30 @@ def test_a_crowd_of_ranks_waits_for_what_can_wait(
 
 
 def test_what_can_wait_is_left_alone_where_its_package_is_not_there(
-    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None]
 ) -> None:
     package("")
-    local.engine = engine = new_engine(WORKER, "pack.part~")
-    zygote_of(engine)
-    assert engine.completed(30)
+    complete(local, new_engine(WORKER, "pack.part~"))
     assert local.workers().do.call("import sys\n'pack' in sys.modules").get(10).values() == [False, False]
 
 
 def test_what_can_wait_and_fails_is_met_by_those_who_import_it(
-    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None]
 ) -> None:
     package("raise ValueError('broken')")
-    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
-    zygote_of(engine)
-    assert engine.completed(30)
+    zygote = complete(local, new_engine(WORKER, "pack", "pack.part~"))
     workers = local.workers()
-    assert parents(workers) == {zygote_of(engine).pid}
+    assert parents(workers) == {zygote.pid}
     with pytest.raises(ValueError, match="broken"):
         workers.do.call("import pack.part").get(10)
 
 
 def test_one_that_what_can_wait_has_spoilt_is_replaced(
-    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None]
 ) -> None:
     package("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()")
-    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
-    spoilt = zygote_of(engine)
-    assert engine.completed(30)
+    engine = new_engine(WORKER, "pack", "pack.part~")
+    spoilt = complete(local, engine)
     assert spoilt.is_spoilt
     workers = local.workers()
     assert parents(workers) == {zygote_of(engine).pid} != {spoilt.pid}
