@@ -10,6 +10,7 @@ that come later find all that they will use.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -18,6 +19,7 @@ import socket
 import sys
 import traceback
 from collections import deque
+from collections.abc import Generator
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -117,6 +119,7 @@ class _Zygote:
         self._lane = lane
         self._line = line
         self._later = deque(later)
+        self._ranks: set[int] = set()
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)
@@ -145,15 +148,44 @@ class _Zygote:
     def _import_next(self) -> None:
         """One of those that can wait; who needs it will meet what goes wrong."""
         name = self._later.popleft()
-        gc.disable()
-        if name.partition(".")[0] in sys.modules:
-            import_all([name])
-        gc.freeze()
-        gc.enable()
+        with self._telling_of_ranks():
+            gc.disable()
+            if name.partition(".")[0] in sys.modules:
+                import_all([name])
+            gc.freeze()
+            gc.enable()
+            if not self._later:
+                _settle()
+                hugepages.collapse()
         if not self._later:
-            _settle()
-            hugepages.collapse()
             self._lane.send(Warm(_why_unsafe(), is_complete=True))
+
+    @contextlib.contextmanager
+    def _telling_of_ranks(self) -> Generator[None]:
+        """Tell of ranks that end meanwhile as they do: an import takes a second, and a user waits for the news."""
+        is_telling = is_due = False
+
+        def tell(signum: int, frame: FrameType | None) -> None:
+            nonlocal is_telling, is_due
+            is_due = True
+            while is_due and not is_telling:  # it is itself interrupted, if several end at once
+                is_telling, is_due = True, False
+                self._ranks = {pid for pid in self._ranks if not self._has_ended(pid)}
+                is_telling = False
+
+        before = signal.signal(signal.SIGCHLD, tell)
+        try:
+            tell(signal.SIGCHLD, None)  # one may have ended between the last look and now
+            yield
+        finally:
+            signal.signal(signal.SIGCHLD, before)
+
+    def _has_ended(self, rank: int) -> bool:
+        # Of ranks only, one by one: what is imported may have started a program, and waits for it itself.
+        pid, status = os.waitpid(rank, os.WNOHANG)
+        if pid:
+            self._lane.send(Exited(pid, status))
+        return pid != 0
 
     def _serve_one(self) -> None:
         message, _ = self._lane.recv()
@@ -172,6 +204,7 @@ class _Zygote:
             return Forked(request.ticket, 0, f"fork failed: {error}")
         if pid == 0:
             self._become_rank(request, fds)
+        self._ranks.add(pid)
         return Forked(request.ticket, pid)
 
     def _become_rank(self, request: Fork, fds: list[int]) -> NoReturn:
@@ -200,6 +233,7 @@ class _Zygote:
                 return
             if pid == 0:
                 return
+            self._ranks.discard(pid)
             self._lane.send(Exited(pid, status))
 
 

@@ -283,6 +283,30 @@ def test_a_crowd_of_ranks_waits_for_what_can_wait(
     assert zygote_of(engine).complete.is_set()
 
 
+def test_ranks_that_end_while_something_is_imported_are_told_of_at_once(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], None], tmp_path: Path
+) -> None:
+    begun, go_on = tmp_path / "begun", tmp_path / "go_on"
+    for fifo in (begun, go_on):
+        os.mkfifo(fifo)
+    package(  # it waits for the test, which waits for the news; then it starts a program, and waits for that
+        f"import subprocess, sys\nopen({str(begun)!r}, 'w').close()\nopen({str(go_on)!r}).close()\n"
+        "program = subprocess.Popen([sys.executable, '-c', 'exit(3)'])\n"
+        "os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)\ncode = program.wait()"
+    )
+    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
+    workers = local.workers({"rank": 8})
+    begun.open().close()
+    workers.do.call("import os\nos._exit(5)")
+    for rank in range(8):
+        with pytest.raises(SupervisionError, match="exited with code 5"):
+            workers.slice(rank=rank).do.call_one("").get(10)
+    assert not engine.completed(0)
+    go_on.open("w").close()
+    assert engine.completed(30)
+    assert set(local.workers().do.call("import pack.part\npack.part.code").get(10).values()) == {3}
+
+
 def test_what_can_wait_is_left_alone_where_its_package_is_not_there(
     local: Bench, new_engine: NewEngine, package: Callable[[str], None]
 ) -> None:
