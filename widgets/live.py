@@ -16,7 +16,7 @@ from ..kernel.output.spread import MOST_ALONE
 from ..kernel.output.weave import FoldedLine
 from ..kernel.ranks.comms import CommMessage
 from ..kernel.run import Progress, Said
-from ..kernel.values.rows import error_line
+from ..kernel.values.rows import error_line, root_cause_text
 from ..kernel.values.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
@@ -286,7 +286,7 @@ def _first_words(progress: Progress) -> str:
         line = error_line(failure.type_name, failure.message)
         file, _, number = failure.place.rpartition(" line ")
         says_where = not file or line.endswith(f"({file}, line {number})")  # as syntax errors do
-        told[line if says_where else f"{line} ({failure.place})"] = None
+        told[(line if says_where else f"{line} ({failure.place})") + root_cause_text(failure.message)] = None
     first, *others = told
     return f"{first}, and {len(others)} other{'s' * (len(others) > 1)}" if others else first
 

@@ -219,6 +219,17 @@ def error_line(type_name: str, message: str) -> str:
     return f"{type_name}: {first}" if first else type_name
 
 
+def root_cause_text(message: str) -> str:
+    """What goes behind that line where it was raised from something else, of which a library may have said nothing.
+
+    Example:
+        >>> root_cause_text("stage 2 failed\\ncaused by OSError: lost\\ncaused by ValueError: bad (cell 3, line 7)")
+        ', caused by ValueError: bad (cell 3, line 7)'
+    """
+    causes = [line for line in message.split("\n")[1:] if line.startswith("caused by ")]
+    return f", {clipped(causes[-1], _LONGEST_MESSAGE)}" if causes else ""
+
+
 def facts_text(dtype: str | None, shape: tuple[int, ...] | None, device: str | None) -> str:
     """What there is to say of an array.
 

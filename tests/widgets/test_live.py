@@ -311,6 +311,16 @@ def test_a_failure_is_told_while_others_work(paper: Paper, message: str) -> None
     assert paper.events == [("stderr", "  3 ✗ ValueError: boom (cell 3 line 7); 0-1 still work\n")]
 
 
+def test_what_a_failure_was_caused_by_is_told_with_it(paper: Paper) -> None:
+    said = "stage failed\nits arguments\ncaused by OSError: gone\ncaused by ValueError: bad (cell 3, line 2)"
+    outcome = Outcome(failure=Failure("RuntimeError", said, (Frame("cell 3", 7, "<module>", "f()", True),), ""))
+    Live(paper, range(4)).tell_failures(Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3]), [0])
+    [(_, told)] = paper.events
+    assert told == (
+        "  3 ✗ RuntimeError: stage failed (cell 3 line 7), caused by ValueError: bad (cell 3, line 2); 0 still works\n"
+    )
+
+
 def test_a_failure_with_a_line_without_end_is_told_by_its_beginning(paper: Paper) -> None:
     failure = Failure("ValueError", "x" * 9_000, (Frame("cell 3", 7, "<module>", "f()", True),), "")
     outcome = msgspec.msgpack.encode(Outcome(failure=failure))
