@@ -103,7 +103,7 @@ class OnMeshArgs:
     ] = ()
     no_stream: Annotated[bool, Option("--no-stream", "show all at the end, nothing on the way")] = False
     label: Annotated[str | None, Option("--label", "what dashboard and logs call this cell", "TEXT")] = None
-    no_check: Annotated[bool, Option("--no-check", "no warning of collectives without group= on a slice")] = False
+    no_check: Annotated[bool, Option("--no-check", "no warnings of what may hang, or does nothing")] = False
 
     def __post_init__(self) -> None:
         if self.full and self.tail is not None:

@@ -24,6 +24,7 @@ from ..kernel.mesh import Mesh
 from ..kernel.ranks.comms import CommMessage
 from ..kernel.ranks.magic_shell import refusal
 from ..kernel.run import Run
+from ..kernel.sources.setting_check import too_late
 from ..kernel.sources.slice_check import groupless
 from ..kernel.stopping.patience import Patience
 from ..kernel.values.measure import Tolerance
@@ -147,7 +148,7 @@ class OnMesh:
         name = args.label or f"cell {number}"
         first_line = _first_line(text, source, args.expr is not None)
         if not args.no_check:
-            _warn_of_groupless(mesh, ranks, source, first_line)
+            _warn(mesh, ranks, source, first_line)
         freshen(self._shell, self._book, mesh)
         self.on_send(mesh, ranks, name)
         if args.bg:  # before a rank can stop
@@ -301,12 +302,14 @@ def _as_magic(source: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", "")
 
 
-def _warn_of_groupless(mesh: Mesh, ranks: Sequence[int], source: str, first_line: int) -> None:
-    """Before the cell runs: afterwards it may hang. Without process groups of ours nobody knows what is a slice."""
-    if len(ranks) == mesh.num_ranks or mesh.options.pg == "none":
-        return
-    for found in groupless(source, first_line)[:_MAX_WARNINGS]:
-        warning = found.warning(len(ranks), mesh.num_ranks, mesh.roster.dead())
+def _warn(mesh: Mesh, ranks: Sequence[int], source: str, first_line: int) -> None:
+    """Before the cell runs: of what may hang, and of what does nothing."""
+    late = too_late(source, mesh.roster.specs[0].env, first_line)
+    warnings = [each.warning() for each in late]
+    if len(ranks) < mesh.num_ranks and mesh.options.pg != "none":  # without groups of ours nobody knows what is a slice
+        dead = mesh.roster.dead()
+        warnings += [each.warning(len(ranks), mesh.num_ranks, dead) for each in groupless(source, first_line)]
+    for warning in warnings[:_MAX_WARNINGS]:
         print(f"warning: {warning}", file=sys.stderr)
 
 

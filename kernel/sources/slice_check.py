@@ -8,11 +8,11 @@ cell that is not Python gives no warning.
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ...runtime.ranges import named
+from .paths import Paths, tree_of
 
 GROUP_POSITIONS: dict[str, int] = {
     "all_gather": 2,
@@ -42,11 +42,6 @@ GROUP_POSITIONS: dict[str, int] = {
 _MODULE = "torch.distributed"
 _CONVENTION = {"dist": _MODULE, "torch": "torch"}
 """What names stand for that the cell itself does not bind."""
-
-_NOT_PYTHON = re.compile(
-    r"^(?P<indent>[ \t]*)(?:(?P<target>[\w., \t]+=)[ \t]*[%!]|[%!]|(?=.*\?[ \t]*$)).*$", re.MULTILINE
-)
-"""A line of IPython's own: `%magic`, `!command`, `files = !ls`, `name?`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,78 +74,22 @@ def groupless(source: str, first_line: int = 1) -> list[Groupless]:
     >>> groupless("import torch.distributed as td\\ntd.barrier()\\ntd.all_reduce(x, group=group)")
     [Groupless(call='td.barrier()', lines=(2,))]
     """
-    tree = _parsed(source)
+    tree = tree_of(source)
     if tree is None:
         return []
-    names = _Names.of(tree)
+    paths = Paths.of(tree, _CONVENTION, {_MODULE: GROUP_POSITIONS})
     lines: dict[str, list[int]] = {}
     for call in _calls(tree.body, _used_names(tree)):
-        path = names.path(call.func)
-        if path is not None and not _has_group(call, path):
+        name = _collective(paths.path(call.func))
+        if name is not None and not _has_group(call, name):
             lines.setdefault(_text(call), []).append(call.lineno + first_line - 1)
     return [Groupless(text, tuple(dict.fromkeys(sorted(found)))) for text, found in lines.items()]
 
 
-def _parsed(source: str) -> ast.Module | None:
-    """The cell as Python, with IPython's lines blanked where they are in the way; None if that is none either."""
-    for text in (source, _NOT_PYTHON.sub(_blank, source)):
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return None
-
-
-def _blank(line: re.Match[str]) -> str:
-    return f"{line['indent']}{line['target']} None" if line["target"] else f"{line['indent']}pass"
-
-
-@dataclass
-class _Names:
-    """What the names of the cell stand for, as dotted paths."""
-
-    bound: dict[str, str] = field(default_factory=dict[str, str])
-
-    @classmethod
-    def of(cls, tree: ast.Module) -> _Names:
-        taken = {name for node in ast.walk(tree) for name in _bound(node)}
-        names = cls({name: path for name, path in _CONVENTION.items() if name not in taken})
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names.bound.update(_imported(node))
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.bound.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
-                if node.module == _MODULE and any(alias.name == "*" for alias in node.names):
-                    names.bound.update({name: f"{_MODULE}.{name}" for name in GROUP_POSITIONS})
-        return names
-
-    def path(self, func: ast.expr) -> str | None:
-        """The collective that a called expression is, by its own name; None if it is none."""
-        parts: list[str] = []
-        while isinstance(func, ast.Attribute):
-            parts.insert(0, func.attr)
-            func = func.value
-        if not isinstance(func, ast.Name) or func.id not in self.bound:
-            return None
-        module, _, name = ".".join([self.bound[func.id], *parts]).rpartition(".")
-        is_ours = module in (_MODULE, f"{_MODULE}.distributed_c10d")
-        return name if is_ours and name in GROUP_POSITIONS else None
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    """A name that something else than an import gives a meaning of its own."""
-    if isinstance(node, ast.arg):
-        yield node.arg
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-
-
-def _imported(node: ast.Import) -> Mapping[str, str]:
-    """`import torch.distributed` binds `torch`, `import torch.distributed as d` binds `d`."""
-    return {
-        alias.asname or alias.name.partition(".")[0]: alias.name if alias.asname else alias.name.partition(".")[0]
-        for alias in node.names
-    }
+def _collective(path: str) -> str | None:
+    """The collective that lies there, by its own name; None if there is none."""
+    module, _, name = path.rpartition(".")
+    return name if module in (_MODULE, f"{_MODULE}.distributed_c10d") and name in GROUP_POSITIONS else None
 
 
 def _used_names(tree: ast.Module) -> set[str]:

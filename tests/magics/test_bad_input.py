@@ -186,3 +186,16 @@ def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: 
     assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text, "not the one that is down"
     assert "* one" in kernel.ok("%mesh ls").text
     kernel.ok("%mesh down one\n%mesh down two")
+
+
+def test_a_variable_that_is_set_too_late_is_told_before_the_cell_runs(kernel: Kernel) -> None:
+    source = "%%on_mesh\nimport os\nos.environ['OMP_NUM_THREADS'] = '8'\n%env TORCH_LOGS=dynamo"
+    assert kernel.ok(source).stderr == (
+        "warning: line 3: OMP_NUM_THREADS is read as torch is imported, as ranks have: "
+        "%mesh up ... --env OMP_NUM_THREADS=8\n"
+        "warning: line 4: TORCH_LOGS is read as torch is imported, as ranks have: "
+        "%mesh up ... --env TORCH_LOGS=dynamo\n"
+    )
+    assert kernel.ok("%%on_mesh --no-check\nos.environ['OMP_NUM_THREADS'] = '8'").stderr == ""
+    kernel.ok("m.roster.specs[0].env['OMP_NUM_THREADS'] = '8'")  # as after `--env`, without another zygote
+    assert kernel.ok("%%on_mesh\nos.environ['OMP_NUM_THREADS'] = '8'").stderr == ""
