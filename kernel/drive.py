@@ -28,6 +28,7 @@ from .stopping.pressed import Pressed
 from .stopping.stopped import stop, stopped
 from .waiting.attention import Attention
 from .waiting.collectives import reasons
+from .waiting.in_vain import VainWatch
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -126,6 +127,8 @@ class Drive:
         now, num_presses = time.monotonic(), 0
         user = None if self.is_background else self.user
         pressed = Pressed(self.mesh, self.run, self.live, self.patience, user, self._tell_said)
+        roster = self.mesh.roster
+        vain = VainWatch(self.run, lambda ranks: self.mesh.ledger(ranks, 0.2, depth=64).findings, roster.dead)
         while not self.run.finished.done():
             num_presses += yield _SOON if self._untold_deaths() else TICK
             self._tell_said()
@@ -143,6 +146,8 @@ class Drive:
                 self._tell_failure()
             if self.patience.failing_for(now) >= _SOON:
                 self._tell_deaths()
+            if self.patience.is_patient and not self.mesh.desk.held and vain.sees(now, self.patience.failing_for(now)):
+                self.patience.give_up()
             self._act(self.patience.step(now, self._has_failure, num_presses))
             num_presses = pressed.look(now)
 

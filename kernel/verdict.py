@@ -182,7 +182,8 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
     cut_off |= stops
     if drive.patience.reason not in ("failure", "user"):
         return cut_off
-    grace = f" after {drive.patience.grace:g} s" if drive.patience.reason == "failure" else ""
+    has_waited = drive.patience.reason == "failure" and not drive.patience.has_given_up
+    grace = f" after {drive.patience.grace:g} s" if has_waited else ""
     after = f"interrupted{grace}, state kept"
     released = sorted(_released(drive, failures))
     return {rank: f"was at {_place(drive, rank, failures[rank])}; {after}" for rank in released} | cut_off

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -47,9 +48,9 @@ class TooLate:
             'line 2: OMP_NUM_THREADS is read as torch is imported, as ranks have: %mesh up ... --env OMP_NUM_THREADS=4'
         """
         reader, have = ("torch", "have") if self.name in _OF_TORCH else ("torch's compiler", "may have")
-        value = "…" if self.value is None else self.value
-        right = f"%mesh up ... --env {self.name}={value}"
-        return f"line {self.line}: {self.name} is read as {reader} is imported, as ranks {have}: {right}"
+        given = f"{self.name}=…" if self.value is None else shlex.quote(f"{self.name}={self.value}")
+        what = f"line {self.line}: {self.name} is read as {reader} is imported, as ranks {have}"
+        return f"{what}: %mesh up ... --env {given}"
 
 
 def too_late(source: str, present: Mapping[str, str], first_line: int = 1) -> list[TooLate]:

@@ -25,10 +25,10 @@ class Patience:
     """Decides for one cell when ranks that still work are interrupted, released, killed or given up.
 
     After the first failure the others have `grace` seconds (`on_error="stop"`; with `"wait"` they have as long as they
-    want; with `"debug"` the seconds begin when the user has looked at the failure). After `timeout` seconds, if one was
-    given, they have none. Whoever has not reacted to the interrupt `impatience` seconds later is released from its
-    collective, and `patience` seconds after the last step left alone. Who has heard it and saves something (`spare`)
-    has `saving` seconds.
+    want; with `"debug"` the seconds begin when the user has looked at the failure), and none once all of them were
+    seen to wait in vain (`give_up`). After `timeout` seconds, if one was given, they have none. Whoever has not reacted
+    to the interrupt `impatience` seconds later is released from its collective, and `patience` seconds after the last
+    step left alone. Who has heard it and saves something (`spare`) has `saving` seconds.
 
     The user climbs the same ladder by hand: the first press of the stop button interrupts, the second releases, the
     third kills. For the next press there are `window` seconds.
@@ -55,6 +55,8 @@ class Patience:
     """The last step that was taken."""
     is_waiting_on: bool = False
     """The user was asked what comes next, and waits."""
+    has_given_up: bool = False
+    """Was the grace cut short?"""
     _failed_at: float | None = None
     _stepped_at: float = 0.0
     _interrupted_at: float = 0.0
@@ -79,6 +81,15 @@ class Patience:
     def choose(self, rung: Step) -> None:
         """The user was asked what is to be done next, rather than to press again: that, without the rungs below it."""
         self._chosen = rung
+
+    @property
+    def is_patient(self) -> bool:
+        """Have others time because of a failure, which ends?"""
+        return self._failed_at is not None and self.on_error != "wait" and not self.reason
+
+    def give_up(self) -> None:
+        """The others wait for what has failed: more time would be of no use to them."""
+        self.has_given_up = self.is_patient
 
     @property
     def is_pressed(self) -> bool:
@@ -143,6 +154,5 @@ class Patience:
             return "user"
         if self.timeout is not None and now - self.start >= self.timeout:
             return "timeout"
-        if self.on_error != "wait" and self._failed_at is not None and now - self._failed_at >= self.grace:
-            return "failure"
-        return ""
+        is_over = self.has_given_up or self.failing_for(now) >= self.grace
+        return "failure" if self.is_patient and is_over else ""

@@ -67,6 +67,16 @@ def test_a_failure_is_told_once_and_the_others_are_interrupted_after_the_grace(r
 
 
 @pytest.mark.slow
+def test_who_waits_for_one_that_has_failed_is_interrupted_at_once(run: PretendedRun) -> None:
+    run.parted_for = 0.5
+    driven = drive_of(run, grace=3600)
+    run.end(1, failed=True)
+    drive(driven)
+    assert driven.mesh.interrupted == [([0, 2], 7)]
+    assert (driven.patience.reason, driven.patience.has_given_up) == ("failure", True)
+
+
+@pytest.mark.slow
 def test_each_death_is_told_once_while_others_work(run: PretendedRun) -> None:
     driven = drive_of(run, on_error="wait")
     deaths = iter([lambda: die(run, 1), lambda: die(run, 2), lambda: run.end(0)])

@@ -143,12 +143,12 @@ def test_what_its_story_leaves_out_is_in_the_traceback_of_its_result(kernel: Ker
 def test_ranks_that_wait_for_one_that_raised_are_released(kernel: Kernel) -> None:
     kernel.ok("%mesh up torn dp=2")
     cell = kernel.start(
-        "%%on_mesh -b --grace 0.2 -o f\nimport torch.distributed as dist\nif rank == 1:\n    1/0\ndist.barrier()"
+        "%%on_mesh -b --grace 3600 -o f\nimport torch.distributed as dist\nif rank == 1:\n    1/0\ndist.barrier()"
     )
     cell.until("1 of 2 ranks failed (dp=1): `result()` of its future raises this\n")
     failed = kernel.cell("await f")
     assert "dp=1  ZeroDivisionError: division by zero" in failed.traceback
-    assert "waiting in barrier; interrupted after 0.2 s, state kept" in failed.traceback
+    assert "waiting in barrier; interrupted, state kept" in failed.traceback
     kernel.ok("%mesh down torn")
 
 

@@ -139,6 +139,14 @@ def test_no_warning(spare: Kernel, source: str) -> None:
     assert spare.ok(source).stderr == ""
 
 
+@pytest.mark.parametrize("waits", ["dist.all_reduce(x)", "dist.recv(x, 2 if rank == 0 else 1)"])
+def test_who_waits_for_a_rank_that_failed_has_no_grace(spare: Kernel, waits: str) -> None:
+    failed = spare.cell(f"%%on_mesh --grace 3600\nif rank == 1:\n    raise ValueError('boom')\n{waits}")
+    assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
+    assert ", waiting in " in failed.text and "; interrupted, state kept" in failed.text
+    assert spare.ok("%%on_mesh\ndist.all_reduce(x)").status == "ok"
+
+
 def test_the_line_form_is_warned_of_too(spare: Kernel) -> None:
     assert "line 2: dist.barrier() without group=" in spare.ok("1\n%on_mesh 0:2 -- 0 and dist.barrier()").stderr
 

@@ -80,6 +80,10 @@ def test_the_last_value_counts_and_one_that_is_computed_is_not_told() -> None:
     )
 
 
+def test_a_value_of_several_words_is_quoted() -> None:
+    assert TooLate("TORCH_LOGS", "a, b", 1).warning().endswith(": %mesh up ... --env 'TORCH_LOGS=a, b'")
+
+
 def test_settings_of_torchs_compiler_are_found_in_torch() -> None:
     [late] = too_late("os.environ['TORCH_COMPILE_DISABLE'] = '1'", {})
     assert late.warning() == (

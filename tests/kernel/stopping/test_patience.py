@@ -33,6 +33,22 @@ def test_the_grace_counts_from_when_the_failure_was_seen() -> None:
     assert rule.failing_for(5.5) == 0.5
 
 
+def test_who_waits_in_vain_has_no_grace() -> None:
+    rule = Patience(0.0, grace=60.0)
+    rule.give_up()  # nothing has failed: nobody waits for what has
+    assert steps(rule, (10, False, 0), (10, True, 0)) == ["WAIT", "WAIT"] and rule.is_patient
+    rule.give_up()
+    assert steps(rule, (10.5, True, 0), (10.7, True, 0), (10.8, True, 0)) == ["INTERRUPT", "WAIT", "RELEASE"]
+    assert (rule.reason, rule.has_given_up, rule.is_patient) == ("failure", True, False)
+
+
+def test_with_wait_nobody_is_given_up() -> None:
+    rule = Patience(0.0, on_error="wait")
+    rule.step(1, True)
+    rule.give_up()
+    assert steps(rule, (2, True, 0)) == ["WAIT"] and not rule.has_given_up
+
+
 def test_no_grace_interrupts_at_once() -> None:
     assert steps(Patience(0.0, grace=0.0), (1, True, 0)) == ["INTERRUPT"]
 
