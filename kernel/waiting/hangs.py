@@ -1,7 +1,7 @@
 """Cells that wait for what will not come: told while they hang, and ended where it is certain.
 
 A collective is told when some of its ranks have waited in it for seconds and others have not issued it. One that a dead
-rank belongs to can never complete: that counts as a failure of the cell, and its ranks are released after the grace.
+rank belongs to can never complete: that counts as a failure of the cell, and its ranks are released (`in_vain`).
 """
 
 from __future__ import annotations
