@@ -76,6 +76,25 @@ def test_who_waits_for_one_that_has_failed_is_interrupted_at_once(run: Pretended
     assert (driven.patience.reason, driven.patience.has_given_up) == ("failure", True)
 
 
+def test_who_waits_in_vain_is_left_alone_while_the_user_is_at_a_prompt_of_it(
+    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshbook.kernel.waiting.in_vain.FIRST", 0.0)
+    monkeypatch.setattr("meshbook.kernel.waiting.in_vain.EVERY", -1.0)
+    driven = drive_of(run, grace=3600)
+    run.end(1, failed=True)
+    steps = driven.steps()
+    next(steps)
+    steps.send(0)  # it is seen that rank 1 has failed
+    run.parted_for, driven.mesh.desk.held = 0.5, frozenset({0})
+    steps.send(0)
+    assert driven.mesh.interrupted == []
+    driven.mesh.desk.held = frozenset()
+    with pytest.raises(StopIteration):
+        steps.send(0)
+    assert driven.mesh.interrupted == [([0, 2], 7)]
+
+
 @pytest.mark.slow
 def test_each_death_is_told_once_while_others_work(run: PretendedRun) -> None:
     driven = drive_of(run, on_error="wait")
