@@ -109,7 +109,7 @@ def stuck(mesh: Mesh, grace: float) -> float:
     drive(driven)
     done(mesh, SUM)
     check("process groups" in driven.mended, f"the groups were not mended: {driven.mended!r}")
-    return time.monotonic() - started - (0.0 if driven.patience.has_given_up else grace)
+    return time.monotonic() - started - (0.0 if driven.patience.has_given_up else grace)  # of which it took nothing
 
 
 def done(mesh: Mesh, source: str) -> None:

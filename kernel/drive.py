@@ -127,8 +127,7 @@ class Drive:
         now, num_presses = time.monotonic(), 0
         user = None if self.is_background else self.user
         pressed = Pressed(self.mesh, self.run, self.live, self.patience, user, self._tell_said)
-        roster = self.mesh.roster
-        vain = VainWatch(self.run, lambda ranks: self.mesh.ledger(ranks, 0.2, depth=64).findings, roster.dead)
+        vain = VainWatch.of(self.mesh, self.run)
         while not self.run.finished.done():
             num_presses += yield _SOON if self._untold_deaths() else TICK
             self._tell_said()

@@ -18,7 +18,7 @@ from pathlib import Path
 from .paths import Paths, tree_of
 
 _OF_TORCH = frozenset({"MKL_NUM_THREADS", "OMP_NUM_THREADS", "TORCH_LOGS", "TORCH_LOGS_FORMAT", "TORCH_LOGS_OUT"})
-"""What is read as torch is imported; a test asks torch."""
+"""What is read when torch is imported; a test asks torch."""
 
 _OF_COMPILER = ("_dynamo/config.py", "_functorch/config.py", "_inductor/config.py")
 """Where torch's compiler reads its own: these files name no others."""
@@ -44,12 +44,12 @@ class TooLate:
         """One line that says why it does nothing, and what would be right.
 
         Example:
-            >>> TooLate("OMP_NUM_THREADS", "4", 2).warning()
-            'line 2: OMP_NUM_THREADS is read as torch is imported, as ranks have: %mesh up ... --env OMP_NUM_THREADS=4'
+            >>> TooLate("TORCH_LOGS", "+f", 2).warning()
+            'line 2: TORCH_LOGS is read when torch is imported, which ranks have done: %mesh up ... --env TORCH_LOGS=+f'
         """
         reader, have = ("torch", "have") if self.name in _OF_TORCH else ("torch's compiler", "may have")
         given = f"{self.name}=…" if self.value is None else shlex.quote(f"{self.name}={self.value}")
-        what = f"line {self.line}: {self.name} is read as {reader} is imported, as ranks {have}"
+        what = f"line {self.line}: {self.name} is read when {reader} is imported, which ranks {have} done"
         return f"{what}: %mesh up ... --env {given}"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from ...runtime.controller.regroup import ask
 from .hangs import A_RANK
 from .ledger import Finding
 
 if TYPE_CHECKING:
+    from ..mesh import Mesh
     from ..run import Run
 
 FIRST, EVERY = 0.3, 0.3
@@ -16,6 +18,8 @@ FIRST, EVERY = 0.3, 0.3
 
 LEAST = 0.2
 """Seconds that a collective must have been open: what the failed rank has sent before may just be on its way."""
+
+_TIMEOUT = 0.2
 
 
 def all_in_vain(findings: Sequence[Finding], owing: Collection[int], ended: Collection[int]) -> bool:
@@ -40,7 +44,8 @@ def _is_stuck(finding: Finding, gone: Collection[int]) -> bool:
 class VainWatch:
     """Looks at the ranks that a failed run still waits for, at a calm pace.
 
-    `look` gives what their ledgers say, `dead` the dead ranks of the mesh.
+    `look` gives what their ledgers say, or nothing if one of them has something else to do than to wait: a collective
+    may be open behind who saves a checkpoint. `dead` gives the dead ranks of the mesh.
     """
 
     def __init__(
@@ -50,6 +55,18 @@ class VainWatch:
         self._look = look
         self._dead = dead
         self._next = 0.0
+
+    @classmethod
+    def of(cls, mesh: Mesh, run: Run) -> VainWatch:
+        """The watch of a run of a mesh."""
+
+        def look(ranks: Sequence[int]) -> Sequence[Finding]:
+            held_up = ask(mesh.roster, ranks, "is_held_up")
+            held_up.wait(_TIMEOUT)
+            answers = dict(held_up.answers)
+            return mesh.ledger(ranks, _TIMEOUT, depth=64).findings if all(map(answers.get, ranks)) else ()
+
+        return cls(run, look, mesh.roster.dead)
 
     def sees(self, now: float, failing_for: float) -> bool:
         """Was it found at `now` that all of them wait in vain, so many seconds after the first failure?"""

@@ -34,6 +34,9 @@ _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
 """The first has what runs on CPUs, the second (in builds with CUDA) what NCCL runs."""
 
 _FACE = "distributed_c10d.py"
+
+_IN_C = (("autograd/graph.py", "_engine_run_backward"), ("_functional_collectives.py", "wait_tensor"))
+"""Functions of torch, each with the end of its file, below which a wait in C++ is seen by nobody."""
 """The file of torch's own functions that users call: `all_reduce`, `all_gather_object`."""
 
 _MAIN = "ranks/mailbox.py"
@@ -183,6 +186,19 @@ def blocked_in(thread: int) -> str:
     ledger = read()
     of_gpus = (each for each in ledger.entries if ledger.groups[each.group].backend == "nccl")
     return next((each.call for each in of_gpus if each.is_open), "")
+
+
+def is_held_up(thread: int) -> bool:
+    """Whether this thread goes on only when a collective ends: it waits in one, or in what torch does with gradients.
+
+    Who has issued one with `async_op=True`, or on a GPU, and does something else meanwhile is not.
+    """
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+    if waits.own(thread) or _face_of(frame):
+        return True
+    stack = walk_stack(frame) if frame is not None else ()
+    codes = [each.f_code for each, _ in stack]
+    return any(code.co_name == name and code.co_filename.endswith(file) for code in codes for file, name in _IN_C)
 
 
 def _face_of(frame: FrameType | None) -> str:

@@ -71,6 +71,11 @@ class Steward(Actor):
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
+    def is_held_up(self) -> bool:
+        """Whether the running call goes on only when a collective ends."""
+        return ledger.is_held_up(threading.main_thread().ident or 0)
+
+    @control_endpoint
     def after_interrupt(self) -> str | None:
         """What the running call waits in for others, empty if it works; None unless it was interrupted, and goes on."""
         main = threading.main_thread().ident

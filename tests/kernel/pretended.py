@@ -125,6 +125,8 @@ class PretendedMesh:
         self.behind: dict[int, str] = {}
         self.heard: dict[int, str] = {}
         """Who goes on after an interrupt, and what it waits in."""
+        self.at_work: set[int] = set()
+        """Who has something else to do than to wait."""
         self.done: dict[int, Deeds] = {}
         self.sent: list[tuple[list[int], str]] = []
         self.states: dict[int, Any] = {}
@@ -149,8 +151,8 @@ class PretendedMesh:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: object, caller: Any) -> None:
-        assert endpoint == "after_interrupt"
-        caller.answers.update({rank: self.heard.get(rank) for rank in ranks})
+        told = {"after_interrupt": self.heard.get, "is_held_up": lambda rank: rank not in self.at_work}[endpoint]
+        caller.answers.update({rank: told(rank) for rank in ranks})
 
     def stacks(self, ranks: Sequence[int]) -> Any:
         return SimpleNamespace(stacks=[SimpleNamespace(rank=rank, place=f"cell 1 line {rank + 7}") for rank in ranks])

@@ -76,8 +76,9 @@ def test_who_waits_for_one_that_has_failed_is_interrupted_at_once(run: Pretended
     assert (driven.patience.reason, driven.patience.has_given_up) == ("failure", True)
 
 
-def test_who_waits_in_vain_is_left_alone_while_the_user_is_at_a_prompt_of_it(
-    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("held", "at_work"), [({0}, set[int]()), (set[int](), {2})])
+def test_who_waits_in_vain_is_left_alone_while_one_is_at_a_prompt_or_at_work(
+    run: PretendedRun, monkeypatch: pytest.MonkeyPatch, held: set[int], at_work: set[int]
 ) -> None:
     monkeypatch.setattr("meshbook.kernel.waiting.in_vain.FIRST", 0.0)
     monkeypatch.setattr("meshbook.kernel.waiting.in_vain.EVERY", -1.0)
@@ -86,10 +87,10 @@ def test_who_waits_in_vain_is_left_alone_while_the_user_is_at_a_prompt_of_it(
     steps = driven.steps()
     next(steps)
     steps.send(0)  # it is seen that rank 1 has failed
-    run.parted_for, driven.mesh.desk.held = 0.5, frozenset({0})
+    run.parted_for, driven.mesh.desk.held, driven.mesh.at_work = 0.5, frozenset(held), at_work
     steps.send(0)
     assert driven.mesh.interrupted == []
-    driven.mesh.desk.held = frozenset()
+    driven.mesh.desk.held, driven.mesh.at_work = frozenset(), set()
     with pytest.raises(StopIteration):
         steps.send(0)
     assert driven.mesh.interrupted == [([0, 2], 7)]

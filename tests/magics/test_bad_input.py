@@ -191,9 +191,9 @@ def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: 
 def test_a_variable_that_is_set_too_late_is_told_before_the_cell_runs(kernel: Kernel) -> None:
     source = "%%on_mesh\nimport os\nos.environ['OMP_NUM_THREADS'] = '8'\n%env TORCH_LOGS=dynamo"
     assert kernel.ok(source).stderr == (
-        "warning: line 3: OMP_NUM_THREADS is read as torch is imported, as ranks have: "
+        "warning: line 3: OMP_NUM_THREADS is read when torch is imported, which ranks have done: "
         "%mesh up ... --env OMP_NUM_THREADS=8\n"
-        "warning: line 4: TORCH_LOGS is read as torch is imported, as ranks have: "
+        "warning: line 4: TORCH_LOGS is read when torch is imported, which ranks have done: "
         "%mesh up ... --env TORCH_LOGS=dynamo\n"
     )
     assert kernel.ok("%%on_mesh --no-check\nos.environ['OMP_NUM_THREADS'] = '8'").stderr == ""

@@ -147,6 +147,12 @@ def test_who_waits_for_a_rank_that_failed_has_no_grace(spare: Kernel, waits: str
     assert spare.ok("%%on_mesh\ndist.all_reduce(x)").status == "ok"
 
 
+def test_who_does_something_else_behind_an_open_collective_has_its_grace(spare: Kernel) -> None:
+    saves = "work = dist.all_reduce(x, async_op=True)\nif rank == 0:\n    import time; time.sleep(60)\nwork.wait()"
+    failed = spare.cell(f"%%on_mesh --grace 1.5\nif rank == 1:\n    raise ValueError('boom')\n{saves}")
+    assert "interrupted after 1.5 s, state kept" in failed.text and "; interrupted, state kept" not in failed.text
+
+
 def test_the_line_form_is_warned_of_too(spare: Kernel) -> None:
     assert "line 2: dist.barrier() without group=" in spare.ok("1\n%on_mesh 0:2 -- 0 and dist.barrier()").stderr
 

@@ -76,7 +76,7 @@ def test_the_last_value_counts_and_one_that_is_computed_is_not_told() -> None:
     assert found("os.environ['TORCH_LOGS'] = 'a'\nos.environ['TORCH_LOGS'] = 'b'") == [("TORCH_LOGS", "b", 2)]
     [late] = too_late("os.environ['TORCH_LOGS'] = f'{level}'", {})
     assert late.warning() == (
-        "line 1: TORCH_LOGS is read as torch is imported, as ranks have: %mesh up ... --env TORCH_LOGS=…"
+        "line 1: TORCH_LOGS is read when torch is imported, which ranks have done: %mesh up ... --env TORCH_LOGS=…"
     )
 
 
@@ -87,7 +87,7 @@ def test_a_value_of_several_words_is_quoted() -> None:
 def test_settings_of_torchs_compiler_are_found_in_torch() -> None:
     [late] = too_late("os.environ['TORCH_COMPILE_DISABLE'] = '1'", {})
     assert late.warning() == (
-        "line 1: TORCH_COMPILE_DISABLE is read as torch's compiler is imported, as ranks may have: "
+        "line 1: TORCH_COMPILE_DISABLE is read when torch's compiler is imported, which ranks may have done: "
         "%mesh up ... --env TORCH_COMPILE_DISABLE=1"
     )
 

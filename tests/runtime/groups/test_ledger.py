@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -151,3 +153,40 @@ def test_the_users_own_setting_wins(monkeypatch: pytest.MonkeyPatch, name: str) 
     ledger.enable()
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == str(ledger.BUFFER_SIZE)
     monkeypatch.delenv("TORCH_FR_BUFFER_SIZE")
+
+
+def _in_backward(wait: Callable[[], object]) -> None:
+    real = pytest.importorskip("torch")
+    x = real.ones(1, requires_grad=True)
+    x.register_hook(lambda _: wait())
+    x.sum().backward()
+
+
+def _in_a_functional_collective(wait: Callable[[], object]) -> None:
+    functional = pytest.importorskip("torch.distributed._functional_collectives")
+    assert callable(functional.wait_tensor)  # which waits in C++: here a function of that name and file does
+    names = {"wait": wait}
+    exec(compile("def wait_tensor(): wait()", functional.__file__, "exec"), names)
+    names["wait_tensor"]()
+
+
+@pytest.mark.parametrize(
+    ("call", "is_held_up"),
+    [(_in_backward, True), (_in_a_functional_collective, True), (lambda wait: wait(), False)],
+)
+def test_who_is_held_up_by_a_collective(call: Callable[[Callable[[], object]], None], is_held_up: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    thread = threading.Thread(target=call, args=(wait,))
+    thread.start()
+    try:
+        assert begun.wait(30)
+        assert ledger.is_held_up(thread.ident or 0) is is_held_up
+    finally:
+        go_on.set()
+        thread.join()
+    assert not ledger.is_held_up(thread.ident or 0)
